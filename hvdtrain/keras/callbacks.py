@@ -54,8 +54,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     A model may have several distributed optimizers, as attributes, where its own train_step applies each of them.
 
     Raises:
-        UsageError: if the optimizer is not distributed, ranks disagree on epochs, steps or shapes, or the model's
-            training step applies no gradient through its optimizer.
+        UsageError: if the optimizer is not distributed, ranks disagree on epochs, steps or shapes, the model's training
+            step applies no gradient through its optimizer, or callbacks leave ranks with other learning rates.
     """
 
     # Lets Keras go on calling other callbacks' batch ends in the background, as it would without this one.
@@ -95,7 +95,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         progress = self._progress = FitProgress(self.model)
         if horovod.size() > 1:
             end_fit = partial(self._take_weights_of_stopped_rank, progress)
-            call_behind_callbacks(self.model, progress.end_callbacks, end_fit)
+            call_behind_callbacks(self.model, partial(self._end_callbacks, progress), end_fit)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         self._epoch = epoch
@@ -121,6 +121,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
         self._in_fit.end()
         self._progress, self._sent = None, -1
+
+    def _end_callbacks(self, progress: FitProgress) -> None:
+        progress.end_callbacks()
+        self._optimizers.require_equal_rates()
 
     def _take_weights_of_stopped_rank(self, progress: FitProgress) -> None:
         """EarlyStopping may have restored the best weights there, and others on other ranks."""
@@ -183,7 +187,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             raise UsageError(
                 f"Ranks disagree on the {what}: {', '.join(f'rank {r}: {v}' for r, v in enumerate(shown))}.",
                 "Every step needs every rank, so one of them would wait forever.",
-                "give every rank the same model, epochs, and number of batches (drop or repeat some, or set "
+                "give every rank the same initial_epoch; BackupAndRestore, which sets it, belongs on all ranks, with "
+                "hvd.rank() in its path."
+                if what == "first epoch"
+                else "give every rank the same model, epochs, and number of batches (drop or repeat some, or set "
                 "steps_per_epoch).",
             )
 

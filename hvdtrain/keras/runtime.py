@@ -13,6 +13,7 @@ from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
 from hvdtrain.errors import DivergenceError
 from hvdtrain.models.keras_import import require_tensorflow_backend
+from hvdtrain.models.keras_normalization import normalization_constants, renew_normalization
 from hvdtrain.tensorflow import start
 from hvdtrain.tensorflow.start import require_init
 from hvdtrain.topology import Topology
@@ -50,6 +51,12 @@ def broadcast_model(model: Any, root_rank: int, of_optimizers: Sequence[Any], lo
     kept = {id(variable) for variable in local}
     _broadcast(of_optimizers, root_rank)
     _broadcast([variable for variable in model.weights if id(variable) not in kept], root_rank)
+    if normalization_constants(model):
+        renew_normalization(model)
+        # What an earlier fit has traced has its constants, also on a rank that has adapted its layers meanwhile.
+        model.test_function = model.predict_function = None
+        if model.train_function is not None:
+            model.make_train_function(force=True)
 
 
 def average_rank_local_weights(model: Any, local: Sequence[Any] = ()) -> None:
@@ -76,14 +83,15 @@ def average_rank_local_weights(model: Any, local: Sequence[Any] = ()) -> None:
 def assert_in_sync(model: Any) -> None:
     """Prove that weights and optimizer state have the same bits on every rank. Collective.
 
-    Compares SHA-256 digests of every variable. The moving statistics of BatchNormalization are equal at the end of
-    an epoch only, and only with `BroadcastGlobalVariablesCallback`.
+    Compares SHA-256 digests of every variable, and of what `Normalization` layers compute with. The moving statistics
+    of BatchNormalization are equal at the end of an epoch only, and only with `BroadcastGlobalVariablesCallback`.
 
     Raises:
         DivergenceError: on every rank, naming the ranks that differ from rank 0 and the first variable that does.
     """
     require_init("hvd.assert_in_sync")
-    variables = [*model.weights, *(model.optimizer.variables if model.optimizer is not None else [])]
+    of_optimizer = model.optimizer.variables if model.optimizer is not None else []
+    variables = [*model.weights, *of_optimizer, *normalization_constants(model)]
     differing = _ranks_unlike_root(variables, "hvdtrain.keras.digests")
     ranks = sorted(set().union(*differing))
     if ranks:

@@ -58,10 +58,12 @@ def refuse_shared_files() -> None:
     for path in sorted(set().union(*by_rank)):
         ranks = [rank for rank, theirs in enumerate(by_rank) if path in theirs]
         if len(ranks) > 1:
+            name = by_rank[ranks[0]][path]
+            alone = "" if name == "BackupAndRestore" else "give it to fit on rank 0 only (if hvd.rank() == 0), or "
             raise UsageError(
-                f"The callback {by_rank[ranks[0]][path]} of ranks {', '.join(map(str, ranks))} writes {path}.",
+                f"The callback {name} of ranks {', '.join(map(str, ranks))} writes {path}.",
                 "Ranks that write one file at the same time destroy it.",
-                "give it to fit on rank 0 only (if hvd.rank() == 0), or put hvd.rank() into the path.",
+                f"{alone}put hvd.rank() into the path.",
             )
 
 

@@ -6,7 +6,9 @@ from typing import Any
 import horovod.tensorflow as horovod
 import keras
 
+from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError
+from hvdtrain.keras.runtime import communicator
 from hvdtrain.tensorflow.optimizer import reduction_of, require_distributed
 
 
@@ -53,6 +55,22 @@ class UsedOptimizers:
             variable = _rate_variable(optimizer)
             if rate is not None and variable is not None:
                 variable.assign(rate)
+
+    def require_equal_rates(self) -> None:
+        """Raise `UsageError`, on all ranks, if ranks would update with other learning rates. Collective."""
+        by_rank = gather_json(communicator(), self.learning_rates(), "hvdtrain.keras.rates")
+        if all(rates == by_rank[0] for rates in by_rank):
+            return
+        shown = [
+            f"rank {rank}: {', '.join(f'{rate:g}' for rate in rates if rate is not None)}"
+            for rank, rates in enumerate(by_rank)
+        ]
+        raise UsageError(
+            f"The ranks' learning rates differ: {'; '.join(shown)}.",
+            "They would update one model in different ways. A callback such as ReduceLROnPlateau has looked at metrics "
+            "of its own rank.",
+            "put hvd.callbacks.MetricAverageCallback() before it in the list of callbacks.",
+        )
 
     def calls(self) -> int:
         """How often Keras has called the reduction of any."""

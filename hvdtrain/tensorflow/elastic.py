@@ -12,6 +12,7 @@ from horovod.common.exceptions import HorovodInternalError
 from hvdtrain.adapters.elastic_values import CopiedValues
 from hvdtrain.comm.peer_failure import is_peer_failure
 from hvdtrain.errors import PeerError, UsageError, missing_name
+from hvdtrain.models.keras_normalization import renew_normalization
 from hvdtrain.tensorflow.broadcasting import broadcast_variables
 from hvdtrain.tensorflow.keras_variables import unwrapped
 from hvdtrain.tensorflow.start import join_world
@@ -139,6 +140,16 @@ class TensorFlowKerasState(TensorFlowState):
         of_optimizer = [] if self.optimizer is None else self.optimizer.variables
         self._weights = [unwrapped(variable) for variable in [*model.weights, *of_optimizer]]
         super().__init__([*model.variables, *of_optimizer], **kwargs)
+
+    def restore(self) -> None:
+        """Go back to the last copy, after a collective has failed."""
+        super().restore()
+        renew_normalization(self.model)
+
+    def sync(self) -> None:
+        """Give every rank the first rank's variables and values. Collective."""
+        super().sync()
+        renew_normalization(self.model)
 
     @property
     def _common(self) -> list[Any]:

@@ -14,6 +14,7 @@ from keras.src.backend.common import global_state
 from numpy.typing import NDArray
 
 from hvdtrain.adapters.keras.state import seed_states
+from hvdtrain.models.keras_normalization import constants_in_graph, renew_normalization
 from hvdtrain.weights.keras_files import datasets, is_of_keras_3, opened, read_old
 from hvdtrain.weights.named_weights import Arrays, Exclusion, NamedWeights, fitted, no_onnx, require_same
 
@@ -87,6 +88,7 @@ def give_weights(model: keras.Model, weights: NamedWeights) -> None:
     wanted: Mapping[str, NDArray[Any]] = {path: np.array(v.value.numpy()) for path, v in variables.items()}
     for path, array in fitted(weights, wanted, "tensorflow").items():
         variables[path].assign(array)
+    renew_normalization(model)
 
 
 def write_model(model: keras.Model, format_name: str, path: Path) -> str:
@@ -127,7 +129,8 @@ def _write_onnx(model: keras.Model, path: Path) -> None:
     zeros = [tf.zeros((1, *x.shape[1:]), x.dtype) for x in model.inputs]
     model(zeros if len(zeros) > 1 else zeros[0])
     try:
-        model.export(path, format="onnx", verbose=False)
+        with constants_in_graph():
+            model.export(path, format="onnx", verbose=False)
     except ImportError as error:
         raise no_onnx(error, "Keras") from error
 

@@ -241,6 +241,17 @@ def test_ranks_are_equal_where_one_of_them_has_loaded_its_model(ranks: Run) -> N
         assert resumed["in sync"] == resumed["computed rate"] == "NO ERROR"
 
 
+@at_two
+def test_ranks_normalize_alike_where_one_of_them_was_adapted(ranks: Run) -> None:
+    first = ranks.results[0]["adapted_on_one_rank"]
+    for result in ranks.results:
+        adapted = result["adapted_on_one_rank"]
+        assert all("mean" in message for message in adapted["apart"])
+        assert adapted["in sync"] == ["NO ERROR"] * 2
+        assert adapted["outputs"] == first["outputs"]
+        np.testing.assert_allclose(adapted["outputs"][::2], adapted["outputs"][1::2], rtol=1e-5)
+
+
 REFUSALS = {
     "twice": "distributed already",
     "op": "did you mean 'average'?",
@@ -255,6 +266,7 @@ REFUSALS = {
     "plain_optimizer": "compiled with a plain SGD",
     "jit_without_callback": "jit_compile=False",
     "uneven_steps": "steps per epoch: rank 0: 3, rank 1: 4",
+    "other_rates": "The ranks' learning rates differ: rank 0: 0.1; rank 1: 0.01.",
     "schedule": "follows a ExponentialDecay",
     "scaled_schedule": "follows a ExponentialDecay",
     "metric_class": "MetricAverageCallback(summable=[Largest])",

@@ -10,6 +10,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from hvdtrain.errors import UsageError
+from hvdtrain.models.keras_normalization import renew_normalization
 from hvdtrain.named_arrays import NO_STATE, State, bits_dtype, name_of_bits, require_fit
 
 
@@ -80,6 +81,7 @@ def load_state(model: Any, optimizer: Any, state: State) -> None:
     require_fit(saved, shapes, "The saved weights do not fit the model.")
     for name in sorted(variables, reverse=True):  # "optimizer/…" before "model/…"
         variables[name].assign(to_tensor(saved[name]))
+    renew_normalization(model)
 
 
 def drifting_buffers(model: Any) -> State:
@@ -101,6 +103,7 @@ def load_rank_local_state(model: Any, buffers: State) -> None:
     for variable in model.non_trainable_variables:
         if f"model/{variable.path}" in buffers:
             variable.assign(buffers[f"model/{variable.path}"])
+    renew_normalization(model)
 
 
 def seed_states(model: Any) -> list[Any]:

@@ -42,6 +42,7 @@ def main(folder: Path, names: list[str]) -> None:
             "warmup": checks.warmup_curve,
             "save_and_load": lambda: checks.save_and_load(folder),
             "loaded_on_one_rank": lambda: checks.loaded_on_one_rank(folder),
+            "adapted_on_one_rank": checks.adapted_on_one_rank,
             "control": checks.control_without_wrapper,
             "refusals": checks.refusals,
         }

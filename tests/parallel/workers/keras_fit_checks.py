@@ -259,6 +259,32 @@ def loaded_on_one_rank(folder: Path) -> dict[str, Any]:
     }
 
 
+def adapted_on_one_rank() -> dict[str, Any]:
+    """Ranks whose `Normalization` knows other data, or none, in a first fit and in a second one."""
+    keras.utils.set_random_seed(3)
+    rows, outputs = cases.global_data(False)
+    layer = keras.layers.Normalization()
+    model = keras.Sequential([keras.Input(rows.shape[1:]), layer, keras.layers.Dense(outputs.shape[1])])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), "mse")
+    found: dict[str, Any] = {"apart": [], "in sync": [], "outputs": []}
+    for offset in (2.0, 5.0):
+        if hvd.rank() == 0:
+            layer.adapt(rows * offset + offset)
+        found["apart"].append(error_of(lambda: hvd.assert_in_sync(model)))
+        fit(model, epochs=1)
+        found["in sync"].append(error_of(lambda: hvd.assert_in_sync(model)))
+        found["outputs"] += [model.predict(rows[:4], verbose=0).tolist(), model(rows[:4]).numpy().tolist()]
+    return found
+
+
+class LowersAlone(keras.callbacks.Callback):
+    """As ReduceLROnPlateau where metrics differ."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        if hvd.rank() == 1:
+            self.model.optimizer.learning_rate = 0.01
+
+
 def metric_state_law() -> dict[str, float]:
     """For Keras' metrics: the sum of two parts' states gives the metric of the whole."""
     rng = np.random.default_rng(3)
@@ -333,6 +359,7 @@ def refusals() -> dict[str, str]:
         "jit_without_callback": error_of(
             lambda: fit(compiled(cases.Case(plain.optimizer, compile={"jit_compile": True})), callbacks=[])
         ),
+        "other_rates": error_of(lambda: fit(compiled(plain), callbacks=[*broadcast(), LowersAlone()])),
         "uneven_steps": error_of(lambda: fit(compiled(plain), steps_per_epoch=3 + hvd.rank())),
         "schedule": error_of(lambda: fit(_scheduled(), callbacks=warmup)),
         "scaled_schedule": error_of(lambda: fit(_scheduled(scaled), callbacks=warmup)),
