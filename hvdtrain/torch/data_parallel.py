@@ -29,7 +29,7 @@ from hvdtrain.torch.model_buffers import broadcast_buffers_of, share_buffers_whi
 from hvdtrain.torch.model_gradients import ModelGradients
 from hvdtrain.torch.process_groups import process_set_of
 from hvdtrain.torch.reduction import Reduction
-from hvdtrain.torch.start import join, require_start
+from hvdtrain.torch.start import join, require_start, start_count
 from hvdtrain.torch.uneven_batches import require_even
 
 
@@ -60,6 +60,7 @@ class DistributedDataParallel(nn.Module):
     """
 
     static_graph = False  # as in wrappers that earlier versions have saved
+    _world = -1  # in which the last pass was made
 
     def __init__(
         self,
@@ -96,6 +97,8 @@ class DistributedDataParallel(nn.Module):
         """The module's output. Collective where buffers are sent: in training, and in the first pass without it."""
         if self._requires_even:
             require_even(True)
+        if self._world != start_count():  # workers that have joined send theirs in their first pass
+            self._world, self._syncs_buffers = start_count(), True
         if self._syncs_buffers and self.broadcast_buffers:
             self._sync_buffers()
         if self.device_ids:

@@ -191,8 +191,14 @@ class LoopGradients(SummedGradients):
     def finish_with(self, new: Trainable) -> None:
         """As `finish`, and for parameters that are reduced from this update on. Collective.
 
-        They are alone this time: gradients of the others may have been summed in place already.
+        They are alone this time: gradients of the others may have been summed in place already. Not so before ranks
+        have compared their parameters, of which some may know the new ones already: they have trained with ranks that
+        had joined.
         """
+        if not self._has_agreed:
+            self.set_trainable([*self.trainable, *new])
+            self.finish()
+            return
         self.finish()
         kept = [(parameter, parameter.grad) for _, parameter in new]
         alone = LoopGradients(new, self._reduction, passes=self.passes, cap=self._cap, together=self._together)

@@ -8,6 +8,7 @@ from torch import nn
 
 import hvdtrain.torch as hvd
 from hvdtrain.errors import PeerError, UsageError
+from hvdtrain.torch import start
 
 
 def trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Any]:
@@ -140,6 +141,21 @@ class RowsRead:
         self.numbers.extend(state["numbers"])
 
 
+def buffers_are_sent_in_the_first_pass_of_a_world() -> None:
+    """A worker that joins after a validation has a new wrapper, and the others one that has sent its buffers."""
+    module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    model = hvd.DistributedDataParallel(module)
+    with torch.no_grad():
+        model(torch.ones(4, 2))
+    start._starts[0] += 1  # as after a change of workers, on all ranks
+    if hvd.rank() == hvd.size() - 1:
+        model = hvd.DistributedDataParallel(module, init_sync=False)
+    model(torch.ones(4, 2) * hvd.rank()).sum().backward()
+    with torch.no_grad():
+        model(torch.ones(4, 2))
+    hvd.assert_equal(dict(module.named_parameters()))
+
+
 def a_value_that_cannot_be_kept_is_named() -> None:
     with pytest.raises(UsageError, match="The value loss of the elastic state, of type Tensor, cannot be copied"):
         hvd.elastic.TorchState(loss=torch.ones(1, requires_grad=True).sum())
@@ -152,6 +168,6 @@ def lose_the_sender(values: object) -> object:  # noqa: ARG001
 ELASTIC_CHECKS = (
     *(a_worker_goes_back_to_what_it_was_sent, no_half_of_what_was_sent_is_kept),
     *(schedulers_stay_with_their_optimizers, a_loss_undoes_what_values_have_got_since_the_commit),
-    *(values_refer_to_the_same_model_after_a_loss,),
+    *(values_refer_to_the_same_model_after_a_loss, buffers_are_sent_in_the_first_pass_of_a_world),
     *(values_that_are_sent_belong_to_the_weights_that_are_sent, a_value_that_cannot_be_kept_is_named),
 )
