@@ -59,6 +59,8 @@ def not_written(step: int, error: BaseException) -> Saved:
     failure = (
         f"The checkpoint of step {step} could not be written: {error}.",
         "Training would continue without a checkpoint to return to.",
-        "free space or choose another --output-dir; --resume auto continues from the previous checkpoint.",
+        "leave the run folder in its place while a run writes to it; it may have been removed or moved."
+        if isinstance(error, FileNotFoundError)
+        else "free space or choose another --output-dir; --resume auto continues from the previous checkpoint.",
     )
     return Saved(step, failure=failure)

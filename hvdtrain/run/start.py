@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from data_sharding.storage import is_remote
+from hvdtrain import activity
 from hvdtrain.adapters.adapter_protocol import Adapter, TunableAdapter
 from hvdtrain.audit.ledger import LEDGER, trained_updates
 from hvdtrain.checkpoints.format import Checkpoint, Position
@@ -69,6 +70,7 @@ def newest_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) ->
     if setup.config.checkpoint_url is not None:
         _open_mirror(setup, folder, setup.config.checkpoint_url)
     if setup.config.resume != "auto":
+        warn_of_lost_updates(folder.path, f"from {setup.config.resume}")
         return None
     try:
         folder.checkpoints.restore_replaced()
@@ -77,6 +79,7 @@ def newest_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) ->
     checkpoint = folder.checkpoints.newest()
     if checkpoint is None:
         _warn_of_lost_checkpoints(folder)
+        warn_of_lost_updates(folder.path, "from the beginning")
     return None if checkpoint is None else require_same_training(checkpoint, setup.about)
 
 
@@ -89,6 +92,19 @@ def _warn_of_lost_checkpoints(folder: RunFolder) -> None:
             "the checkpoints are elsewhere, stop this, and give --resume PATH and a new --output-dir",
             folder.audit / LEDGER,
             trained,
+        )
+
+
+def warn_of_lost_updates(folder: Path, where: str) -> None:
+    """Of a job that goes on after a loss, whose checkpoints were on the host of the rank 0 that it has lost."""
+    if goes_on_after_loss() and activity.now.reached:
+        _log.warning(
+            "the workers had done %d updates, and training begins again %s: %s has no checkpoint of this job on the "
+            "host of the new rank 0. HINT: give an --output-dir that all hosts share, or --checkpoint-url; and a shorter "
+            "--checkpoint-interval where none was written yet",
+            activity.now.reached,
+            where,
+            folder,
         )
 
 

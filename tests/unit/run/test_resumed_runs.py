@@ -13,11 +13,14 @@ from support.commands import tree
 from support.digits_runs import Command, flip
 from support.runs import result_of
 
+from hvdtrain import activity
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.resume import require_same_training
 from hvdtrain.errors import UsageError
 from hvdtrain.history.overview import overview
+from hvdtrain.run.start import warn_of_lost_updates
 from hvdtrain.tasks.task_registry import argument_defaults
+from hvdtrain.world_channel import WORLD_VARIABLE
 
 MODEL = "checkpoints/step_00000002/model.safetensors"
 
@@ -208,6 +211,21 @@ def test_checkpoints_alone_are_a_run(hvdtrain: Command, tmp_path: Path, run_fold
         (refused,) = hvdtrain(["--output-dir", "copied", "--resume", resume])
         refused.require_refusal("already holds a run")
     assert tree(tmp_path / "copied") == before
+
+
+@pytest.mark.parametrize(("world", "reached", "is_told"), [("2", 204, True), ("1", 204, False), ("2", 0, False)])
+def test_updates_that_are_lost_with_a_host_are_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    world: str,
+    reached: int,
+    is_told: bool,
+) -> None:
+    monkeypatch.setenv(WORLD_VARIABLE, world)
+    monkeypatch.setattr(activity.now, "reached", reached)
+    warn_of_lost_updates(tmp_path, "from the beginning")
+    assert ("had done 204 updates, and training begins again from the beginning" in caplog.text) == is_told
 
 
 def test_lost_checkpoints_are_told(hvdtrain: Command, run_folder: Path) -> None:
