@@ -100,8 +100,8 @@ def warn_of_lost_updates(folder: Path, where: str) -> None:
     if goes_on_after_loss() and activity.now.reached:
         _log.warning(
             "the workers had done %d updates, and training begins again %s: %s has no checkpoint of this job on the "
-            "host of the new rank 0. HINT: give an --output-dir that all hosts share, or --checkpoint-url; and a shorter "
-            "--checkpoint-interval where none was written yet",
+            "host of the new rank 0. HINT: give an --output-dir that all hosts share, or --checkpoint-url; where none "
+            "was written yet, a shorter --checkpoint-interval",
             activity.now.reached,
             where,
             folder,
