@@ -1,6 +1,6 @@
 """What a collective of a user's loop is called with: tensors, and with rows where they are joined or divided."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -22,11 +22,15 @@ class Tensors(NamedTuple):
     with_one_row: str
 
 
-def require_tensors(collective: str, values: Iterable[Any], tensors: Tensors) -> None:
+def require_tensors(collective: str, values: Any, tensors: Tensors) -> None:
     """Raises `WrongTensorError`. Horovod ends the process where it divides a tensor that has no rows.
 
-    Args: `collective`: its name, as `alltoall_async`.
+    Args:
+        collective: its name, as `alltoall_async`.
+        values: a list or tuple is looked at; a generator would be used up by that.
     """
+    if not isinstance(values, list | tuple):
+        return
     needs_rows = any(name in collective for name in _BY_ROWS)
     for value in values:
         if not tensors.are(value):

@@ -8,7 +8,7 @@ import keras
 
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError, missing_name
-from hvdtrain.keras.fit_progress import FitProgress, agree_on_steps
+from hvdtrain.keras.fit_progress import FitProgress, agree_on_steps, trace_again
 from hvdtrain.keras.last_callback import call_behind_callbacks
 from hvdtrain.keras.metric_callback import MetricAverageCallback
 from hvdtrain.keras.runtime import average_rank_local_weights, broadcast_model, communicator
@@ -19,6 +19,7 @@ from hvdtrain.keras.schedule_callbacks import (
     warmup_learning_rate,
 )
 from hvdtrain.keras.used_optimizers import UsedOptimizers
+from hvdtrain.models.keras_normalization import normalization_constants
 from hvdtrain.tensorflow.start import require_init
 
 __all__ = [
@@ -155,6 +156,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self._optimizers.build()
         self._agree()
         broadcast_model(self.model, self.root_rank, self._optimizers.variables(), self._local)
+        if normalization_constants(self.model):  # traced before, also on a rank that has adapted its layers meanwhile
+            trace_again(self.model)
         self._sent = len(self.model.weights)
 
     def _synchronize_when_data_is_there(self) -> None:
@@ -166,7 +169,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             if not _is_built(self.model):
                 _build_from(self.model, iterator.element_spec)
             self._synchronize()
-            return step(iterator)
+            return self.model.train_function(iterator)
 
         self.model.train_function = first_step
 

@@ -125,7 +125,7 @@ class _WatchedStep:
     """A model's train function, after which this rank goes where the others are if they have had no batch."""
 
     def __init__(self, step: Callable[[Any], Any], left_out: Callable[[], Any]) -> None:
-        self.step, self._left_out = step, left_out
+        self.step, self.left_out = step, left_out
 
     def __call__(self, iterator: Any) -> Any:
         try:
@@ -133,11 +133,21 @@ class _WatchedStep:
         except tf.errors.InvalidArgumentError as error:
             if _NAME not in error.message:
                 raise
-        return self._left_out()
+        return self.left_out()
 
 
 def _unwatched(step: Any) -> Any:
     return step.step if isinstance(step, _WatchedStep) else step
+
+
+def trace_again(model: Any) -> None:
+    """Forget what was traced in a fit before. Not within a step."""
+    before = model.train_function
+    model.test_function = model.predict_function = None
+    if before is not None:
+        model.make_train_function(force=True)
+    if isinstance(before, _WatchedStep):
+        model.train_function = _WatchedStep(model.train_function, before.left_out)
 
 
 def agree_on_steps(model: Any) -> bool:

@@ -51,12 +51,7 @@ def broadcast_model(model: Any, root_rank: int, of_optimizers: Sequence[Any], lo
     kept = {id(variable) for variable in local}
     _broadcast(of_optimizers, root_rank)
     _broadcast([variable for variable in model.weights if id(variable) not in kept], root_rank)
-    if normalization_constants(model):
-        renew_normalization(model)
-        # What an earlier fit has traced has its constants, also on a rank that has adapted its layers meanwhile.
-        model.test_function = model.predict_function = None
-        if model.train_function is not None:
-            model.make_train_function(force=True)
+    renew_normalization(model)
 
 
 def average_rank_local_weights(model: Any, local: Sequence[Any] = ()) -> None:

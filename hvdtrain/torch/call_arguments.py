@@ -50,7 +50,7 @@ def completed(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
         process_set = set_of(arguments, named)
-        given = (tensor_of(arguments, named),) if takes_one else tensors_of(arguments, named) or ()
+        given = (tensor_of(arguments, named),) if takes_one else tensors_of(arguments, named)
         require_tensors(function.__name__, given, _TENSORS)
         require_known(function.__name__, process_set)
         _require_root(function.__name__, process_set, root_of(arguments, named))

@@ -249,6 +249,7 @@ def test_ranks_normalize_alike_where_one_of_them_was_adapted(ranks: Run) -> None
         assert all("mean" in message for message in adapted["apart"])
         assert adapted["in sync"] == ["NO ERROR"] * 2
         assert adapted["outputs"] == first["outputs"]
+        assert "rank 0 has no batch 3 in epoch 1" in adapted["uneven"]
         np.testing.assert_allclose(adapted["outputs"][::2], adapted["outputs"][1::2], rtol=1e-5)
 
 

@@ -274,6 +274,8 @@ def adapted_on_one_rank() -> dict[str, Any]:
         fit(model, epochs=1)
         found["in sync"].append(error_of(lambda: hvd.assert_in_sync(model)))
         found["outputs"] += [model.predict(rows[:4], verbose=0).tolist(), model(rows[:4]).numpy().tolist()]
+    batches = ((rows[:4], outputs[:4]) for _ in range(2 + hvd.rank()))
+    found["uneven"] = error_of(lambda: model.fit(batches, callbacks=broadcast(), verbose=0))
     return found
 
 

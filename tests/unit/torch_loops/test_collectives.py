@@ -11,6 +11,7 @@ import torch
 from horovod.common.exceptions import HorovodInternalError
 
 import hvdtrain.torch as hvd
+from hvdtrain.comm.collective_inputs import Tensors, require_tensors
 from hvdtrain.errors import UsageError
 from hvdtrain.torch.collectives import MismatchedCallError, submitted
 
@@ -60,3 +61,9 @@ def test_what_is_no_tensor_or_has_no_rows_has_a_sentence(call: Callable[[], Any]
     with pytest.raises(UsageError, match=words) as caught:
         call()
     assert isinstance(caught.value, ValueError)
+
+
+def test_a_generator_of_tensors_is_not_used_up() -> None:
+    tensors = (torch.ones(2) for _ in range(3))
+    require_tensors("grouped_allreduce", tensors, Tensors(torch.is_tensor, "", ""))
+    assert len(list(tensors)) == 3
